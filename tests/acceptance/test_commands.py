@@ -27,6 +27,7 @@ ENGLISH = f"expqk report --qk qk.npz --heads 0.3{FEW}"
 CHINESE = f'{ENGLISH} --lang zh --title "My title" --author "My Name"'
 SMALLER = {  # what is too slow for each run of the tests: what is run instead
     "expqk report": ENGLISH,
+    "expqk report --lang zh": CHINESE,
     "expqk report --qk qk.npz": ENGLISH,
     "expqk report --qk qk.safetensors": ENGLISH,
     'expqk report --profile full --lang zh --title "My title" --author "My Name"': CHINESE,
