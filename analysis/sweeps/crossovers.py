@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import scipy.optimize
 from numpy.typing import ArrayLike
+from scipy.interpolate import PchipInterpolator
 
 from analysis.inputs import Head, Heads
 from analysis.sweeps.sweep import sweep
@@ -45,15 +45,13 @@ def crossing(
     sparse, low_rank : (t,)
         Errors ≥ 0; by default those that ``errors`` returns.
     errors : callable, optional
-        It returns both errors at any temperature: the crossing is the root of the two curves, by
-        Brent's method, within 10⁻⁴ of itself. By default it is log-interpolated.
+        It returns both errors at any temperature: the crossing is the root of the two curves, to
+        about 10⁻⁴ of itself. By default it is log-interpolated.
 
     Examples
     --------
     >>> crossing([1.0, 4.0], [0.1, 0.4], [0.4, 0.1])
     2.0
-    >>> round(crossing([1.0, 9.0], [0, 8.0], [1.0, 1.0], errors=lambda t: (t - 1, 1.0)), 2)
-    nan
     >>> round(crossing([1.5, 9.0], errors=lambda t: (t - 1, 1.0)), 3)
     2.0
     """
@@ -79,29 +77,33 @@ def crossing(
         if here > 0 and last >= 0:
             if last + 1 < i:
                 return float(t[last + 1])
-            return _between(t[last], t[i], gap[last], here, errors)
+            if errors is None:
+                return float(t[last] * (t[i] / t[last]) ** (gap[last] / (gap[last] - here)))
+            gaps = {math.log(at): math.tanh(x / 2) for at, x in zip(t, gap) if not np.isnan(x)}
+            return _between(t[last], t[i], gaps, errors)
         if here != 0:
             last = i if here < 0 else -1
     return float("nan")
 
 
 def _between(
-    low: float, high: float, below: float, above: float, errors: Callable[[float], Any] | None
+    low: float, high: float, gaps: dict[float, float], errors: Callable[[float], Any]
 ) -> float:
-    """Return the crossing between two temperatures with known logarithms of the errors' ratio."""
-    if errors is None:
-        return float(low * (high / low) ** (below / (below - above)))
-    gaps = {math.log(low): math.tanh(below / 2), math.log(high): math.tanh(above / 2)}
+    """Return the crossing between two temperatures at which different errors are less, or NaN.
 
-    def gap(log: float) -> float:
-        """Return (a − b)/(a + b) = tanh(log(a/b)/2) of the errors a, b; 0 ends the search."""
-        if log not in gaps:
-            one, other = errors(math.exp(log))
-            gaps[log] = (one - other) / (one + other) if 0 < one + other < math.inf else math.nan
-        return 0.0 if math.isnan(gaps[log]) else gaps[log]
-
-    found = float(scipy.optimize.brentq(gap, min(gaps), max(gaps), xtol=ROUNDING))
-    return math.nan if math.isnan(gaps.get(found, 0.0)) else math.exp(found)
+    `gaps` has (a − b)/(a + b) = tanh(log(a/b)/2) of the errors a, b, by the logarithm of t. The
+    root of their interpolation joins them until it is next to a known one.
+    """
+    while True:
+        known, values = zip(*sorted(gaps.items()))
+        roots = PchipInterpolator(known, values).roots(extrapolate=False)
+        log = float(roots[(math.log(low) <= roots) & (roots <= math.log(high))][0])
+        if np.abs(np.subtract(known, log)).min() <= ROUNDING:
+            return math.exp(log)
+        one, other = errors(math.exp(log))
+        if not 0 < one + other < math.inf:
+            return math.nan
+        gaps[log] = (one - other) / (one + other)
 
 
 def root(
@@ -197,8 +199,6 @@ def oracles(
     budgets: Sequence[float],
     *,
     space: str = "attention",
-    jobs: int = 1,
-    progress: bool = False,
 ) -> pd.DataFrame:
     """Return the least Frobenius errors found with entries, with factors, and with both.
 
@@ -243,7 +243,7 @@ def oracles(
         for label, spec in ORACLES.items():
             table = sweep(
                 [parse(spec.format(space=space))], inputs, temperatures, trials=1, seed=0,
-                budget=budget, jobs=jobs, progress=progress, label=f"{label}, budget {budget:g}",
+                budget=budget,
             )  # fmt: skip
             parts.append(table[table.metric.isin(kept)].assign(method=label))
     return pd.concat([part for part in parts if len(part)], ignore_index=True)
