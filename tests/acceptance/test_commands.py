@@ -26,10 +26,8 @@ FEW = " --profile quick --jobs 1"
 ENGLISH = f"expqk report --qk qk.npz --heads 0.3{FEW}"
 CHINESE = f'{ENGLISH} --lang zh --title "My title" --author "My Name"'
 SMALLER = {  # what is too slow for each run of the tests: what is run instead
-    "expqk report": ENGLISH,
+    **{f"expqk report{of}": ENGLISH for of in ("", " --qk qk.npz", " --qk qk.safetensors")},
     "expqk report --lang zh": CHINESE,
-    "expqk report --qk qk.npz": ENGLISH,
-    "expqk report --qk qk.safetensors": ENGLISH,
     'expqk report --profile full --lang zh --title "My title" --author "My Name"': CHINESE,
     'expqk report --qk qk.npz --lang zh --author "My Name"': CHINESE,
     "expqk claims": "expqk claims FL-E",
@@ -171,7 +169,6 @@ def test_every_command_of_a_page_is_run_and_exists():
     assert {*SMALLER, *BEFORE} <= {*COMMANDS}
     assert {*THEN, *THEN.values()} <= {*TYPED}
     assert WITH_TORCH.keys() <= {each.command for each in printed()}
-    assert len(COMMANDS) > 20
     for page, text in pages.pages().items():
         assert set(re.findall(r"`expqk (\w+)", text)) <= KNOWN.keys(), page
     rule = re.search(r"^report:.*\n\t(.*)", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)

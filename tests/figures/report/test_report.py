@@ -291,6 +291,9 @@ def test_title_and_authors_reach_the_report(tmp_path, monkeypatch, printed, text
 
 def test_profiles_ask_for_figures_that_there_are_and_none_for_fewer():
     assert set(CORE) < set(REPORTED["default"]) < set(reported(profile("full"))) == set(FIGURES)
+    known = [vars(x) for name, x in sys.modules.items() if name.startswith(("analysis", "figures"))]
+    grids = [x for names in known for x in names.values() if isinstance(x, dict) and "quick" in x]
+    assert all("default" in x for x in grids)
 
 
 # In Chinese
