@@ -886,7 +886,7 @@ def _assert_refuses(method: Method, Q: Array, K: Array) -> None:
 
 
 def _assert_one_matrix(method: Method) -> None:
-    for (n, l, d), dtype in zip(SHAPES, itertools.cycle((np.float64, np.float32))):
+    for (n, l, d), dtype in itertools.product(SHAPES, (np.float64, np.float32)):
         Q, K = (x.astype(dtype) for x in _head(n, l, d))
         first, last = np.sort(np.random.default_rng(n).integers(0, l, (n, 2)), axis=1).T
         masks = None, *(["causal"] if n <= l else []), Mask(first, last + 1, l)
