@@ -1,5 +1,6 @@
 """Commands as a shell runs them for a user who sits before a terminal."""
 
+import contextlib
 import functools
 import gc
 import importlib
@@ -27,15 +28,21 @@ class Done(NamedTuple):
     stderr: str  # without bars of progress
 
 
-def run(command, folder, env):
-    """Run a command in a folder; stderr is a terminal, so that there is progress."""
+def run(command, folder, env, new=False):
+    """Run a command in a folder; stderr is a terminal, so that there is progress.
+
+    A new one begins as a shell begins it, and imports for itself what others wrote, too.
+    """
     ours, theirs = pty.openpty()
     out, said = folder.with_name("stdout"), b""
     ends = os.devnull, str(out), os.ttyname(theirs)
-    print(json.dumps([command, str(folder), env, ends]), file=_server().stdin, flush=True)
+    print(json.dumps([command, str(folder), env, ends, new]), file=_server().stdin, flush=True)
     while ours in select.select([ours, _server().stdout], [], [])[0]:
         said += os.read(ours, 2**16)
     os.close(theirs)
+    with contextlib.suppress(OSError):  # raised where no process that it began has it, either
+        while more := os.read(ours, 2**16):
+            said += more
     os.close(ours)
     lines = re.split(r"[\r\n]+", CONTROL.sub("", said.decode("utf-8", "replace")))
     other = [line for line in lines if line.strip() and not PROGRESS.fullmatch(line)]
@@ -60,7 +67,7 @@ def _serve():
         print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
 
 
-def _begin(command, folder, env, ends):
+def _begin(command, folder, env, ends, new):
     """Become the command; our own code is imported here, from the first folder of PYTHONPATH."""
     os.chdir(folder)
     os.environ.update(env)
@@ -72,7 +79,7 @@ def _begin(command, folder, env, ends):
     sys.path.insert(0, env["PYTHONPATH"])
     if sys.argv[:2] == ["python", "-P"]:
         runpy.run_path(sys.argv[2], run_name="__main__")
-    elif sys.argv[0] == "expqk":
+    elif sys.argv[0] == "expqk" and not new:
         from figures.command.cli import main
 
         sys.exit(main())

@@ -118,7 +118,7 @@ def settled(done):
 def settled_with_files(command, shell):
     """Run a command; what it writes must be there, and nothing of it empty."""
     before = set(shell.folder.rglob("*"))
-    settled(done := shell(command))
+    settled(done := shell(command, new=command in FIRST.values()))
     files = [path for path in set(shell.folder.rglob("*")) - before if path.is_file()]
     assert [str(path) for path in files if not path.stat().st_size] == []
     words = shlex.split(command)
@@ -143,6 +143,7 @@ RUN = {
 ON_PAGES = {each for blocks in RUN.values() for x in blocks for each in pages.typed(*x)}
 COMMANDS = runs(printed())
 TYPED = {as_typed(command): command for command in COMMANDS}  # what becomes the same is run once
+FIRST = {x.split()[1]: x for x in reversed(TYPED)}  # of each kind: begun as a shell begins it
 THEN = {  # what is done next in the same folder; a report in Chinese takes the tables of this one
     as_typed(ENGLISH): as_typed(CHINESE),
     as_typed("expqk sweep figures/configs/quick.toml --store quick"): "expqk verify quick",
