@@ -169,7 +169,7 @@ BY_CHANCE = {  # more is invariant than their fields say
     "sampled(design='multinomial', k=3, sizes='bound')": "all keys are on one page",
     "guarded(random(), tv=0.9, size=3, bits=0)": "no row is as far as that",
 }
-SLIGHT = re.compile("tensor_sketch|sobol|halton")  # laws that only 900 draws tell from rotated ones
+SLIGHT = re.compile("sobol|halton")  # laws that only 900 draws tell from rotated ones
 rng = np.random.default_rng(7)
 POINTS = rng.standard_normal((2, 12, 4))
 NEAR = np.tile(np.eye(4), (3, 1)) * np.linspace(-1.5, 2.1, 12)[:, None] + POINTS / 20
@@ -179,9 +179,10 @@ NEAR = NEAR * [[[0.4, 1.0, 2.1, 3.5]], [[3.5, 2.1, 1.0, 0.4]]]  # axes that a la
 def moves(method, change, mask=None, seed=SEED):
     """Return whether a change moves an estimate, or its law: near axes of different sizes."""
     law = change == "rotation" and not method.deterministic
+    draws = 400 if "tensor_sketch" in str(method) else 100
     Q, K = (NEAR[0, ::3], NEAR[1]) if law else POINTS
     try:
-        assert_invariant(method, Q, K, change, mask=mask, draws=100, rng=seed)
+        assert_invariant(method, Q, K, change, mask=mask, draws=draws, rng=seed)
     except AssertionError:
         return True
     return False
