@@ -23,7 +23,13 @@ NUMBER = re.compile(r"[-−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
 def differences(said, found):
-    """Return the lines that differ otherwise than in the last digits of a number."""
+    r"""Return the lines that differ otherwise than in the last digits of a number.
+
+    Examples
+    --------
+    >>> differences("tv 0.251\nbest 2", "tv 0.252\nbest 3")
+    [('best 2', 'best 3')]
+    """
     pairs = list(zip(said.splitlines(), found.splitlines()))
     return [pair for pair in pairs if not same(*pair)]
 

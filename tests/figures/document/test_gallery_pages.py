@@ -1,9 +1,11 @@
 """The gallery's page: every figure in order, its picture, its sentence, its command."""
 
+import io
 import re
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -88,7 +90,15 @@ def test_a_missing_table_is_named_and_its_section_kept(tmp_path, capsys):
         text = (ROOT / path).read_text("utf-8")
         (root / path).write_text(text.replace("break_even --lang zh", "old"), "utf-8")
     (root / gallery_pages.PICTURES).mkdir(parents=True)
-    style.save_table("break_even", FIGURES["break_even"].compute(profile("quick")), tmp_path)
+    table = FIGURES["break_even"].compute(profile("quick"))
+    style.save_table("break_even", table, tmp_path)
     assert len(gallery_pages.write(tmp_path, root)) == 4  # its pictures, and the two pages
+    exact = io.BytesIO()
+    with style.style():
+        FIGURES["break_even"].draw(table).savefig(exact, format="png", dpi=gallery_pages.DPI)
+    pixels = [np.asarray(Image.open(x).convert("RGB"), float)
+              for x in (exact, root / gallery_pages.PICTURES / "break_even.png")]  # fmt: skip
+    assert pixels[0].shape == pixels[1].shape
+    assert np.abs(pixels[0] - pixels[1]).mean() < 1  # of 256 levels: all but some edges of letters
     for path in gallery_pages.pages().values():
         assert (root / path).read_text("utf-8") == (ROOT / path).read_text("utf-8")

@@ -125,6 +125,19 @@ def test_pictures_of_attention_hold_all_of_it_with_its_errors(tables, small):
     np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=5e-3)
 
 
+def test_each_panel_is_the_figure_of_its_temperature(tables):
+    table, places = tables["explore"], []
+    for t, panel in explore.panels(table):
+        alone = explore.draw(table[table.temperature == t])
+        assert panel.texts[0].get_text() == alone.texts[0].get_text()
+        for ax, own in zip(panel.axes, alone.axes, strict=True):
+            assert ax.get_title() == own.get_title()
+            for image, same in zip(ax.images, own.images, strict=True):
+                np.testing.assert_array_equal(image.get_array(), same.get_array())
+        places.append(t)
+    assert places == [0.25, 1, 8]
+
+
 def test_pictures_of_long_sequences_and_without_estimates(small):
     groups = explore._groups(130)
     assert groups.shape == (130, 44)  # by threes, the last one alone
