@@ -23,7 +23,7 @@ NAMES = {  # what stands on a page for something of the reader's
     "名字": "top_k",
 }
 FEW = " --profile quick --jobs 1"
-ENGLISH = f"expqk report --qk qk.npz --heads 0.3{FEW}"
+ENGLISH = f"expqk report --qk qk.npz{FEW}"
 CHINESE = f'{ENGLISH} --lang zh --title "My title" --author "My Name"'
 SMALLER = {  # what is too slow for each run of the tests: what is run instead
     **{f"expqk report{of}": ENGLISH for of in ("", " --qk qk.npz", " --qk qk.safetensors")},
