@@ -183,9 +183,10 @@ def sums(Q: Array, K: Array, mask: Mask, keys: Array, distances: Array) -> tuple
         x = np.asarray(exact.seen_logits(Q, K, mask, rows), np.float64)
         exp_rows(x, x.max(axis=1))
         x /= x.sum(axis=1, keepdims=True)
-        keys = np.arange(*mask.span(rows).indices(l))
-        distances = mask.positions[rows][:, None] - keys
-        x[on_vertical[keys] | on_slash[distances]] = 0.0
-        np.add.at(vertical, np.broadcast_to(keys, x.shape), x)
-        np.add.at(slash, distances, x)
+        span = mask.span(rows)
+        apart = mask.positions[rows][:, None] - np.arange(*span.indices(l))
+        x[on_vertical[span] | on_slash[apart]] = 0.0
+        for weights, distance in zip(x, apart):  # in a row each distance is there once
+            vertical[span] += weights
+            slash[distance] += weights
     return vertical, slash
