@@ -129,7 +129,8 @@ def curves(
     budgets, 1 of 6240 points of the hulls was lost, and a quarter of all sizes was left out.
     With ``most``, too, all groups are first measured at 1/2, 1 and 2 times the budget. They give
     the Lagrange multiplier λ; another size is left out if 0.7 of the damage of the next larger one
-    plus λ times its price is above the group's least damage + λ·price. On the 90 groups of
+    plus λ times its price is above the group's least damage + λ·price. A method of fixed size that
+    is no rival is left out if λ times its price alone is above that. On the 90 groups of
     SmolLM2-135M two thirds of all sizes were left out, without a loss in the plan's prediction.
 
     Cost: one backward pass per sample, and one evaluation per choice and head; no other pass
@@ -339,7 +340,7 @@ class Curve(tasks.Task):
                 break
             # a group may have fewer heads than there are threads: they share methods
             shares = [dict([*left.items()][i :: self.threads]) for i in range(self.threads)]
-            parts = [*itertools.product(range(len(self.group)), shares)]
+            parts = [*itertools.product(range(len(self.group)), filter(None, shares))]
             every = in_threads(lambda part: self._damages(*part), parts, self.threads)
             found |= {x: float(sum(part[x] for part in every if x in part)) for x in left}
         return found
