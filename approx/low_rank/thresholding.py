@@ -61,7 +61,7 @@ def kth_largest(D: Matrix, L: Matrix, count: int, work: Matrix) -> tuple[float, 
     """Return the threshold, which is the count-th largest |D − L|, and the excess.
 
     count + excess entries have |D − L| ≥ threshold; excess > 0 only if entries tie with it. work
-    has shape (n·l + 1,). Only entries near the threshold of a sample are sorted, if they hold it.
+    has shape (n·l + 1,). The result is exact: a sample only says which entries are partitioned.
     """
     if count == 0:
         return np.inf, 0

@@ -196,6 +196,8 @@ def _heavy_hitters(
 ) -> None:  # fmt: skip
     # A slot of the cache stores a key. `slots` lists the slots of the keys, oldest first, and then
     # the free slots. Logits are summed coordinate by coordinate, for all slots side by side.
+    # Keys that no query of a block sees are the oldest, and leave before any others. Comparisons
+    # stand for `min` and `max`, which would take longer to compile.
     l, d = K.shape
     count, most, start, row = 0, 0, 0, 0
     for b in range(lows.size):
