@@ -9,7 +9,6 @@ from analysis.inputs import Head
 from analysis.sweeps import crossovers
 from analysis.sweeps.table import Row
 from approx import parse
-from approx.low_rank.exact_matrix import DecompositionMethod
 from approx.low_rank.godec import GoDec
 from approx.low_rank.truncated_svd import TruncatedSVD
 from approx.method import FROBENIUS, TV
@@ -64,22 +63,9 @@ def _crossing(
 
 
 def curves(table: pd.DataFrame) -> list[str]:
-    """Return the methods that are drawn: references, what the text is about, and a user's own."""
-    named = set(map(looks.label, NAMED))
-
-    def is_drawn(spec: str) -> bool:
-        own = type(looks.method_of(spec)).__module__.partition(".")[0] != "approx"
-        return own or _role(spec) in ("sparse", "low_rank") or looks.label(spec) in named
-
-    return looks.order(filter(is_drawn, table.method.unique()))
-
-
-def in_space(spec: str, space: str) -> bool:
-    """Return whether a method is compared in a space: a decomposition only in its own."""
-    method = looks.method_of(spec)
-    if isinstance(method, (DecompositionMethod, TruncatedSVD)):
-        return method.space == space
-    return True
+    """Return the methods that are drawn: all but GoDec and the refined low rank."""
+    specs = table.method.unique()
+    return looks.order(x for x in specs if _role(x) not in ("both", "refined"))
 
 
 def decompositions(table: pd.DataFrame) -> dict[str, str]:
@@ -88,7 +74,7 @@ def decompositions(table: pd.DataFrame) -> dict[str, str]:
 
 
 def _role(spec: str) -> str:
-    match looks.method_of(spec) if in_space(spec, "attention") else None:
+    match looks.method_of(spec):
         case GoDec(rank=rank):
             return "both" if rank != 0 else "sparse"
         case TruncatedSVD(refine=refine):

@@ -15,7 +15,6 @@ from approx.low_rank.godec import GoDec
 from approx.low_rank.truncated_svd import TruncatedSVD
 from approx.method import FROBENIUS
 from figures.drawing import looks, style
-from figures.gallery.error import in_space
 from figures.words import amounts
 from figures.words.translation import mark, tr
 
@@ -81,7 +80,8 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 def _curves(table: pd.DataFrame, space: str) -> pd.DataFrame:
     """Return family, rank and error of each method: expected, or the median over draws."""
-    own = table[[in_space(spec, space) for spec in table.method]]
+    methods, decomposed = map(looks.method_of, table.method), (GoDec, TruncatedSVD)
+    own = table[[not isinstance(x, decomposed) or x.space == space for x in methods]]
     wide = own.pivot_table("value", ["method", "trial"], "metric", sort=False)
     wide = wide.groupby("method", sort=False).median()
     errors = wide[FROBENIUS[space]]

@@ -1,4 +1,4 @@
-"""Error against stored values a row: every method at its own price, polynomials included."""
+"""Error against stored values a row: a method of each family, polynomials at their own price."""
 
 import re
 
@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 from analysis.experiments.profile import Profile
 from approx.method import FROBENIUS
 from figures.drawing import looks, style
-from figures.gallery.error import in_space
 from figures.words.translation import share_of, tr
 
 TITLE = "Error against stored values per query row"
@@ -16,7 +15,6 @@ ORDER = 30
 BUDGETS = (4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 TEMPLATES = ("positive", "top_k", "truncated_svd(space='attention')")
 OWN = ("uniform()", "taylor(1)", "taylor(2)", "taylor(3)")  # which choose their own price
-DRAWN = [*OWN[:1], *TEMPLATES, *OWN[1:2]]  # one of each family, in this order
 FLOOR, CEILING = 1e-4, 100.0
 
 
@@ -39,7 +37,7 @@ def draw(table: pd.DataFrame) -> Figure:
         part = table[table.input == name]
         wide = part.pivot_table("value", "method", "metric", aggfunc="median").reset_index()
         points = wide.assign(price=wide.stored, error=wide[metric])
-        for label, members in _families(points.dropna(subset=["error"]), "attention"):
+        for label, members in _families(points.dropna(subset=["error"])):
             spec, members = members.method.iloc[0], members.sort_values("price")
             look = looks.reference_look(spec) | {"label": label}
             if len(members) == 1 and not looks.look(spec)["marker"]:
@@ -55,11 +53,11 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def _families(points: pd.DataFrame, space: str) -> list[tuple[str, pd.DataFrame]]:
-    """Return (label, members) of every method that is drawn, in one space."""
-    members = points[[in_space(spec, space) for spec in points.method]]
-    groups = dict(list(members.groupby(members.method.map(_family))))
-    return [(name, groups[name]) for name in map(_family, looks.order(DRAWN)) if name in groups]
+def _families(points: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """Return (label, members) of every method, in the order of the registry."""
+    groups = dict(list(points.groupby(points.method.map(_family))))
+    labels = dict.fromkeys(map(_family, looks.order(points.method)))
+    return [(name, groups[name]) for name in labels]
 
 
 def _family(spec: str) -> str:

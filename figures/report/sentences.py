@@ -361,11 +361,9 @@ def _range(low: str, high: str) -> str:
 
 def features_needed(table: pd.DataFrame) -> str:
     """Return how many positive features a small error takes; "" if none fits the budget."""
-    positive = looks.of_methods(table, "positive")
-    needed = positive[positive.metric == "features_needed"]
+    needed = table[table.metric == "features_needed"]
     if needed.empty:
         return ""
-    needed = needed[needed.temperature == nearest_to_one(needed.temperature)]
     tv = table[table.metric == "attention_tv_of_many"].value
     return tr(
         "At t = {t:g}, {needed} positive features are needed for a relative Frobenius error of "
