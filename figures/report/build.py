@@ -38,7 +38,7 @@ SOURCE = "report.md"
 STORE = "store"  # the tables of finished studies, in the folder of a report
 SUMMARY, ADVICE = "summary", "advice"
 BY_CELL = ("error",)  # a study of many short cells, shared by all processes; any other has one
-LONG = "price", "winners", "frontier"  # begun first, as a long one at the end runs alone
+LONG = "winners", "moments", "frontier"  # begun first, as a long one at the end runs alone
 TITLE = mark("Rank, bias, variance and error of exp(q·k) across temperatures")
 ABOUT_NOTES = mark(
     "Write your text below a mark: it takes the place of the question. Then: expqk report "
